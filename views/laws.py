@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
 from functools import cached_property, reduce
+from math import log
 from typing import Any
 
 import sqlglot
@@ -20,8 +21,11 @@ from sqlglot import exp
 
 from views import in_memory
 from views.aggregates import Algebra
-from views.aggregates.counting import AverageAlgebra, RoundedVariance, SumAlgebra
+from views.aggregates.counting import ROUNDED, AverageAlgebra, RoundedVariance, SumAlgebra
+from views.aggregates.decayed_rate import BLOCK, MILLIS, DecayedRateAlgebra
+from views.aggregates.moments import RoundedMoments
 from views.aggregates.top_k import TopKAlgebra
+from views.aggregates.trend import DAY_MS, HOUR_MS, RoundedTrend
 from views.derived import Derived
 from views.in_memory import Event, Group
 from views.sample_events import generate
@@ -29,11 +33,13 @@ from views.states import pack, unpack
 from views.types import EPOCH
 from views.view import View
 
+ADDING_DOUBLES = SumAlgebra | AverageAlgebra | RoundedVariance | RoundedMoments | RoundedTrend | DecayedRateAlgebra
+SMALLEST_DOUBLE = Fraction(5e-324)
 Answers = dict[Group, dict[str, Any]]
 Groups = dict[Group, dict[str, Any]]
 Way = tuple[str, Answers]
 """How the answers were computed, and the answers."""
-SUM_STEP, SPREAD_STEP = Fraction(1, 2**52), Fraction(1, 2**50)
+SUM_STEP, SPREAD_STEP, TREND_STEP, SHAPE_STEP = (Fraction(1, 2**bits) for bits in (52, 50, 48, 46))
 """By how much of what it adds one addition may be off: what the aggregates of doubles state."""
 
 
@@ -221,7 +227,7 @@ class Reference:
 
 def is_rounded(algebra: Algebra) -> bool:
     """Whether it adds doubles: their sum depends on the order, within a bound."""
-    return isinstance(algebra, SumAlgebra | AverageAlgebra | RoundedVariance) and algebra.error is not None
+    return isinstance(algebra, ADDING_DOUBLES) and ROUNDED in (algebra.error or "")
 
 
 def is_within_bound(algebra: Algebra, pieces: list[Any], got: Any) -> bool:
@@ -237,6 +243,12 @@ def is_within_bound(algebra: Algebra, pieces: list[Any], got: Any) -> bool:
             return bool(values) and _is_near(got, _sum(values) / len(values), _rounding(values) / len(values))
         case RoundedVariance():
             return _is_variance(algebra, [Fraction(mean) for count, mean, _ in pieces if count], got)
+        case RoundedMoments():
+            return _is_shape(algebra, [Fraction(piece[1]) for piece in pieces if piece[0]], got)
+        case RoundedTrend():
+            return _is_trend([piece for piece in pieces if piece[0]], got)
+        case DecayedRateAlgebra() if is_rounded(algebra):
+            return _is_rate(algebra, [piece for piece in pieces if piece[0] is not None], got)
         case TopKAlgebra():
             return _is_ranking(algebra, Counter(value for _, table in pieces for value in table.counts), got)
     return False
@@ -263,6 +275,50 @@ def _is_variance(algebra: RoundedVariance, values: list[Fraction], got: float | 
     squares = sum((value * value for value in values), Fraction(0))
     found = Fraction(got) * Fraction(got) if algebra.root else Fraction(got)
     return abs(found * below - spread) <= (len(values) + 2) * SPREAD_STEP * squares
+
+
+def _is_shape(algebra: RoundedMoments, values: list[Fraction], got: float | None) -> bool:
+    """Whether some second and last moments within their bounds give it; anything where the second may be 0."""
+    count = len(values)
+    mean = sum(values, Fraction(0)) / max(count, 1)
+
+    def bounds(power: int) -> tuple[float, float]:
+        moment = sum(((value - mean) ** power for value in values), Fraction(0))
+        off = (count + 2) * SHAPE_STEP * sum((abs(value) ** power for value in values), Fraction(0))
+        return float(moment - off), float(moment + off)
+
+    least, most = bounds(2)
+    if least <= 0 or got is None:
+        return least <= 0
+    asked, scale = (got, count**0.5) if algebra.power == 3 else (got + 3, count)
+    ends = [scale * last / two ** (algebra.power / 2) for last in bounds(algebra.power) for two in (least, most)]
+    slack = 1e-12 * (abs(asked) + 3)
+    return bool(min(ends) - slack <= asked <= max(ends) + slack)
+
+
+def _is_trend(pieces: list[Any], got: float | None) -> bool:
+    """By how much the sum of products of distances may be off; the rest is of whole numbers."""
+    if got is None:
+        return False
+    times, values = [piece[1] for piece in pieces], [Fraction(piece[3]) for piece in pieces]
+    mean = Fraction(sum(times), len(times))
+    spread = sum(((time - mean) ** 2 for time in times), Fraction(0))
+    product = sum(((time - mean) * value for time, value in zip(times, values, strict=True)), Fraction(0))
+    reach = (max(times) - min(times) + DAY_MS) * sum(map(abs, values), Fraction(0))
+    bound = (len(times) + 2) * TREND_STEP * reach + SMALLEST_DOUBLE
+    return bool(abs(Fraction(got) / HOUR_MS * spread - product) <= bound)
+
+
+def _is_rate(algebra: DecayedRateAlgebra, pieces: list[Any], got: float | None) -> bool:
+    """As a sum of weighted values."""
+    if got is None:
+        return False
+    last = max(piece[0] for piece in pieces)
+    scale = Fraction(log(2)) * MILLIS / algebra.half_life_ms / algebra.weight(last)
+    weighted = [(Fraction(new) + Fraction(old) / 2**BLOCK) * scale
+                for new, old in (algebra.as_of(last, piece) for piece in pieces)]  # fmt: skip
+    bound = (len(pieces) + 8) * SUM_STEP * sum(map(abs, weighted), Fraction(0))
+    return abs(Fraction(got) - sum(weighted, Fraction(0))) <= bound + SMALLEST_DOUBLE
 
 
 def _is_ranking(algebra: TopKAlgebra, counts: Counter[str], got: list[dict[str, Any]]) -> bool:

@@ -289,6 +289,7 @@ class View:
         of = None if text is None else finite(self._parsed(place, text))
         try:
             algebra = answer.algebra(of)
+            answer.check_grain(self._grain.seconds)
         except ExpressionError as error:
             raise ViewError(f"View {self.name!r}, {place}: {text!r}: {error}") from None
         stored = algebra.stored(of) if of is not None else None

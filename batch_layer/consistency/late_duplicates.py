@@ -33,6 +33,8 @@ from views import in_memory
 from views.aggregates import Algebra
 from views.aggregates.counting import AverageAlgebra, CountAlgebra, ExactVariance, RoundedVariance, SumAlgebra
 from views.aggregates.histogram import HistogramAlgebra
+from views.aggregates.moments import ExactMoments, RoundedMoments
+from views.aggregates.trend import ExactTrend, RoundedTrend
 from views.equality import DOUBLES, FLOOR
 from views.in_memory import Event
 from views.keys import pack_key
@@ -150,8 +152,8 @@ class LateDuplicates:
         if at in self._reach:
             reach = self._reach[at]
             return all(each.has(by) for name in off for each, by in zip(reach[name], off[name], strict=True))
-        is_by_position = bool(off) and all(self.view.algebras[name].by_position for name in off)
-        return is_by_position and at in self._places
+        is_by_location = bool(off) and all(self.view.algebras[name].by_location for name in off)
+        return is_by_location and at in self._places
 
     @cached_property
     def _places(self) -> set[At]:
@@ -197,9 +199,9 @@ def _numbers(algebra: Algebra, state: Any) -> Numbers:
     match algebra:
         case CountAlgebra() | SumAlgebra():
             found: Numbers = (state,)
-        case AverageAlgebra() | ExactVariance() | HistogramAlgebra():
+        case AverageAlgebra() | ExactVariance() | HistogramAlgebra() | ExactMoments() | ExactTrend():
             found = state
-        case RoundedVariance():
+        case RoundedVariance() | RoundedMoments() | RoundedTrend():
             found = state[:1]
         case _:
             found = ()

@@ -24,6 +24,7 @@ from views.aggregates.counting import AverageAlgebra, CountAlgebra, ExactVarianc
 from views.aggregates.distinct import SketchedDistinct
 from views.aggregates.extremes import EarliestAlgebra, ExtremeAlgebra
 from views.aggregates.histogram import HistogramAlgebra
+from views.aggregates.moments import ExactMoments
 from views.aggregates.quantiles import QuantilesAlgebra
 from views.aggregates.top_k import TopKAlgebra
 from views.types import BIGINT, DOUBLE
@@ -222,6 +223,7 @@ _WAYS: dict[type[Algebra], Way] = {
     SumAlgebra: _sums,
     AverageAlgebra: _averages,
     ExactVariance: _counts,
+    ExactMoments: _counts,
     RoundedVariance: _spreads,
     HistogramAlgebra: _histograms,
     ExtremeAlgebra: _extremes,

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import reduce
+from itertools import permutations
 from math import ceil, log
 from random import Random
 from typing import Any, NamedTuple
@@ -23,17 +25,27 @@ from views.aggregates import (
     Algebra,
     Average,
     Count,
+    DecayedRate,
     Distinct,
     First,
+    FirstK,
     Histogram,
+    Kurtosis,
+    Largest,
     Last,
+    LastK,
     Max,
     Min,
     Position,
     Quantiles,
+    Skewness,
+    Smallest,
     StdDev,
     Sum,
     TopK,
+    Trend,
+    UniqueValues,
+    ValueCounts,
     Variance,
 )
 from views.errors import StateError
@@ -81,6 +93,8 @@ class Case(NamedTuple):
 
     declared: Aggregate
     near: Near | None = None
+    near_at: Callable[[Sequence[Placed], Any], bool] | None = None
+    """The same over values with their positions."""
 
 
 def near_sum(values: Values, got: float) -> bool:
@@ -111,6 +125,62 @@ def near_variance(values: Values, got: float | None, *, population: bool = False
     return abs(found * below - spread) <= bound + 8 * len(kept) ** 2 * SMALLEST_DOUBLE
 
 
+def near_shape(power: int) -> Near:
+    """Sums of powers of distances are off by at most n * 2^-46 of the sum of powers: some so near give the answer."""
+
+    def near(values: Values, got: float | None) -> bool:
+        kept = [Fraction(value) if abs(value) >= 1e-30 else Fraction(0) for value in values if abs(value) <= 1e30]
+        mean, n = sum(kept) / Fraction(max(len(kept), 1)), len(kept)
+        spread, last = (sum((value - mean) ** each for value in kept) for each in (2, power))
+        step = n * Fraction(1, 2**46)
+        off, off_last = (step * sum(abs(value) ** each for value in kept) for each in (2, power))
+        if spread <= off:
+            return True
+        if got is None:
+            return False
+        lasts, twos = (last - off_last, last + off_last), (spread - off, spread + off)
+        if power == 3:  # their squares, with their signs: those are rational
+            ends = [n * each * abs(each) / two**3 for each in lasts for two in twos]
+            found = Fraction(got) * abs(Fraction(got))
+        else:
+            ends = [n * each / two**2 for each in lasts for two in twos]
+            found = Fraction(got) + 3
+        slack = n * Fraction(1, 2**40)
+        return min(ends) - slack <= found <= max(ends) + slack
+
+    return near
+
+
+def near_slope(placed: Sequence[Placed], got: float | None) -> bool:
+    """The sum of products of distances is off by at most n * 2^-48 of (range + a day) times the sum of sizes."""
+    kept = [(at.micros // 1000, Fraction(value)) for value, at in placed if abs(value) <= 1e150]
+    times, n = [time for time, _ in kept], len(kept)
+    mean = Fraction(sum(times), max(n, 1))
+    spread = sum((time - mean) ** 2 for time in times)
+    if spread == 0 or got is None:
+        return spread == 0 and got is None
+    product = sum((time - mean) * value for time, value in kept)
+    reach = (max(times) - min(times) + 86_400_000) * sum(abs(value) for _, value in kept)
+    return abs(Fraction(got) / 3_600_000 * spread - product) <= n * Fraction(1, 2**48) * reach + SMALLEST_DOUBLE * n
+
+
+def near_rate(half_life_s: int) -> Callable[[Sequence[Placed], Any], bool]:
+    """Each event's weight is off by at most 3 * 10^-7 of it, or was less than 2^-32 of the last one's."""
+
+    def near(placed: Sequence[Placed], got: float | None) -> bool:
+        kept = [(at.micros // 1000, Fraction(value)) for value, at in placed if abs(value) <= 1e150]
+        if not kept or got is None:
+            return not kept and got is None
+        last = max(time for time, _ in kept)
+        weighted = [(value, 0.5 ** ((last - time) / (1000 * half_life_s))) for time, value in kept]
+        per_second = Fraction(log(2) / half_life_s)
+        true = sum(value * Fraction(weight) for value, weight in weighted) * per_second
+        most = sum(abs(value) * (Fraction(3e-7) * Fraction(weight) + Fraction(1, 2**32)) for value, weight in weighted)
+        return abs(Fraction(got) - true) <= most * per_second + SMALLEST_DOUBLE
+
+    return near
+
+
 def near_top(k: int, room: int) -> Near:
     """Beyond its room a count is too high by at most n / room, and no omitted value has more than the listed ones."""
 
@@ -135,6 +205,8 @@ def near_root(values: Values, got: float | None) -> bool:
 
 
 ORDERED = ("big", "x", "price", "text", "day", "at", "flag")
+SORTABLE = ORDERED[:-1]
+LISTABLE = ("text", "big", "price", "day", "at", "flag")
 TABLE: dict[type[Aggregate], list[Case]] = {
     Count: [Case(Count()), *(Case(Count(name)) for name in ORDERED)],
     Sum: [*(Case(Sum(name)) for name in ("small", "big", "price", "wide")), Case(Sum("x"), near_sum)],
@@ -147,10 +219,16 @@ TABLE: dict[type[Aggregate], list[Case]] = {
         Case(Variance("big"), near_variance),
     ],
     StdDev: [Case(StdDev("small")), Case(StdDev("x"), near_root)],
+    Skewness: [Case(Skewness("small")), Case(Skewness("x"), near_shape(3)), Case(Skewness("big"), near_shape(3))],
+    Kurtosis: [Case(Kurtosis("small")), Case(Kurtosis("x"), near_shape(4)), Case(Kurtosis("big"), near_shape(4))],
     Min: [Case(Min(name)) for name in ORDERED],
     Max: [Case(Max(name)) for name in ORDERED],
     First: [Case(First(name)) for name in ORDERED],
     Last: [Case(Last(name)) for name in ORDERED],
+    FirstK: [*(Case(FirstK(name, k=2)) for name in ORDERED), Case(FirstK("text", k=100))],
+    LastK: [*(Case(LastK(name, k=3)) for name in ORDERED), Case(LastK("big", k=1))],
+    Largest: [*(Case(Largest(name, k=3)) for name in SORTABLE), Case(Largest("small", k=100))],
+    Smallest: [*(Case(Smallest(name, k=3)) for name in SORTABLE), Case(Smallest("text", k=1))],
     Distinct: [
         *(Case(Distinct(name)) for name in ("text", "many", "big", "at", "flag")),
         Case(Distinct("big", precision=4)),
@@ -164,6 +242,21 @@ TABLE: dict[type[Aggregate], list[Case]] = {
         Case(Quantiles("x", at=(0, 0.07, 1), error=0.001)),
     ],
     TopK: [Case(TopK("text")), Case(TopK("many", k=3)), Case(TopK("many", k=2, room=3), near_top(2, 3))],
+    ValueCounts: [
+        *(Case(ValueCounts(name)) for name in LISTABLE),
+        *(Case(ValueCounts(name, at_most=5)) for name in ("many", "small", "text")),
+    ],
+    UniqueValues: [
+        *(Case(UniqueValues(name)) for name in LISTABLE),
+        *(Case(UniqueValues(name, at_most=5)) for name in ("many", "small", "flag")),
+    ],
+    Trend: [Case(Trend("small")), Case(Trend("big")), Case(Trend("x"), near_at=near_slope)],
+    DecayedRate: [
+        Case(DecayedRate()),
+        Case(DecayedRate("small", half_life="1m")),
+        Case(DecayedRate("x"), near_at=near_rate(600)),
+        Case(DecayedRate("big", half_life="1h"), near_at=near_rate(3600)),
+    ],
     Histogram: [
         Case(Histogram("x", bounds=(0,))),
         Case(Histogram("x", bounds=(-1e9, 0.1, 2**53))),
@@ -203,7 +296,10 @@ def algebra_of(case: Case) -> Algebra:
 def values_of(case: Case) -> st.SearchStrategy[list[Placed]]:
     """Values with nulls, at places of their own, in any order of time."""
     value = st.none() | (VALUES[case.declared.of] if case.declared.of else st.just(True))
-    return st.lists(st.tuples(value, st.integers(0, 5)), max_size=40).map(
+    times = st.integers(0, 5)
+    if isinstance(case.declared, Trend | DecayedRate):  # steps of 20 minutes, up to a day or months apart
+        times |= st.integers(0, 60).map(lambda steps: steps * 1_234_567_890) | st.integers(0, 10**13)
+    return st.lists(st.tuples(value, times), max_size=40).map(
         lambda found: [(each, Position(time, number % 3, number)) for number, (each, time) in enumerate(found)]
     )
 
@@ -233,7 +329,11 @@ def merge_in_any_tree(algebra: Algebra, parts: list[Any], chance: Random) -> Any
 
 
 def assert_right(case: Case, placed: Sequence[Placed], got: Any, wanted: Any) -> None:
-    if case.near is None:
+    if case.near_at is not None:
+        there = [each for each in placed if each[0] is not None]
+        assert case.near_at(there, wanted), wanted
+        assert case.near_at(there, got), got
+    elif case.near is None:
         assert got == wanted
         assert type(got) is type(wanted)
     else:
@@ -469,9 +569,23 @@ def test_exact_distinct_beyond_its_bound_is_null_whatever_is_merged_later() -> N
     assert algebra.present(algebra.merge(algebra.zero(), over)) is None
 
 
+@pytest.mark.parametrize("declared", [ValueCounts("text", at_most=2), UniqueValues("text", at_most=2)])
+def test_more_values_than_the_bound_are_null_whatever_is_merged_later(declared: Aggregate) -> None:
+    algebra = algebra_of(Case(declared))
+    over = fold(algebra, [(text, Position(0, 0, 0)) for text in "abc"])
+    assert algebra.present(over) is None
+    again = algebra.from_parts(algebra.to_parts(over))
+    for merged in (algebra.merge(again, algebra.zero()), algebra.merge(algebra.zero(), over)):
+        assert algebra.present(algebra.add(merged, "a", Position(0, 0, 1))) is None
+
+
 EMPTY: list[tuple[Aggregate, Any]] = [
     (Count(), 0), (Count("x"), 0), (Sum("small"), 0), (Sum("big"), 0), (Sum("x"), 0.0), (Sum("price"), "0.00"),
-    (Average("x"), None), (Average("price"), None), (Variance("small"), None), (StdDev("x"), None), (Min("x"), None),
+    (Average("x"), None), (Average("price"), None), (Variance("small"), None), (StdDev("x"), None),
+    (Skewness("small"), None), (Skewness("x"), None), (Kurtosis("small"), None), (Kurtosis("x"), None),
+    (Trend("small"), None), (Trend("x"), None), (DecayedRate(), None), (DecayedRate("x"), None),
+    (ValueCounts("text"), []), (UniqueValues("small"), []),
+    (FirstK("text"), []), (LastK("day"), []), (Largest("x"), []), (Smallest("text"), []), (Min("x"), None),
     (Max("text"), None), (First("day"), None), (Last("at"), None), (Distinct("text"), 0),
     (Distinct("text", exact=True), 0), (Quantiles("x"), {"p50": None, "p95": None, "p99": None}),
     (Quantiles("x", at=0.999), None), (TopK("text"), []),
@@ -496,6 +610,37 @@ ANSWERS: list[tuple[Aggregate, Values, Any]] = [
     (Average("big"), [LARGEST, LARGEST - 1], float(LARGEST)),
     (Variance("small"), [2**31 - 1, 2**31 - 2, 2**31 - 3], 1.0),
     (Variance("small", population=True), [1, 3], 1.0),
+    (Skewness("small"), [5, 5, 5], None),
+    (Skewness("x"), [0.1] * 3, None),
+    (Skewness("small"), [1, 1, 4], 0.5**0.5),
+    (Skewness("small"), [-4, -1, -1], -(0.5**0.5)),
+    (Skewness("x"), [1.0, 1e31, 1.0, 4.0], 0.7071067811865476),
+    (Skewness("x"), [1e-31, -1e-31], None),
+    (Kurtosis("small"), [7], None),
+    (Kurtosis("small"), [1, 2, 3, 4], -1.36),
+    (Kurtosis("small"), [2**31 - 1, 2**31 - 2, 2**31 - 3, 2**31 - 4], -1.36),
+    (Kurtosis("small"), [-(2**31), 2**31 - 1], -2.0),
+    (Kurtosis("x"), [0.1] * 7, None),
+    (Kurtosis("x"), [-1e30, 1e30], -2.0),
+    (FirstK("text", k=2), ["b", "", "a"], ["b", ""]),
+    (LastK("text", k=2), ["b", "", "a"], ["a", ""]),
+    (LastK("at", k=2), [datetime(2024, 2, 29, 1, tzinfo=UTC)], ["2024-02-29T01:00:00Z"]),
+    (FirstK("flag", k=3), [True, False], [True, False]),
+    (Largest("small", k=3), [1, 7, 3, 7], [7, 7, 3]),
+    (Smallest("small", k=3), [1, 7, 3, 7], [1, 3, 7]),
+    (Smallest("x", k=3), [0.0, -0.0, 5.0], [0.0, 0.0, 5.0]),
+    (Largest("price", k=1), [Decimal("1.50"), Decimal("-2.00")], ["1.50"]),
+    (Largest("text", k=2), ["b", "😀", "é", ""], ["😀", "é"]),
+    (
+        ValueCounts("text"),
+        ["b", "", "a", "b", ""],
+        [{"value": "", "count": 2}, {"value": "b", "count": 2}, {"value": "a", "count": 1}],
+    ),
+    (ValueCounts("price", at_most=1), [Decimal("1.50")] * 2, [{"value": "1.50", "count": 2}]),
+    (ValueCounts("small", at_most=2), [1, 2, 1, 3], None),
+    (UniqueValues("text", at_most=3), ["b", "é", "", "b"], ["", "b", "é"]),
+    (UniqueValues("day"), [date(2024, 2, 29)], ["2024-02-29"]),
+    (UniqueValues("flag", at_most=1), [True, False, True], None),
     (Min("x"), [0.0, -0.0], 0.0),
     (Max("text"), ["b", "é", "a"], "é"),
     (Max("flag"), [False, True], True),
@@ -519,6 +664,42 @@ def test_first_and_last_go_by_event_time_then_partition_then_offset() -> None:
     assert first.present(fold(first, placed)) == "z"
     assert first.present(fold(first, placed[:3])) == "a"
     assert last.present(fold(last, placed)) == "b"
+
+
+@pytest.mark.parametrize("name", ["small", "x"])
+def test_trend_is_the_slope_of_the_line_per_hour(name: str) -> None:
+    algebra = algebra_of(Case(Trend(name)))
+    placed = [(40 + 3 * minute, Position(minute * 60_000_000, 0, minute)) for minute in (7, 0, 3, 60)]
+    assert algebra.present(fold(algebra, placed)) == pytest.approx(180, rel=1e-15)
+    assert algebra.present(fold(algebra, [(value, Position(5_000, 0, at.offset)) for value, at in placed])) is None
+    assert algebra.present(fold(algebra, [(0.1 if name == "x" else 1, at) for _, at in placed])) == 0
+
+
+@settings(max_examples=times(20, 500), deadline=None)
+@given(st.data())
+def test_decayed_rate_is_that_of_weights_that_halve(data: st.DataObject) -> None:
+    declared = data.draw(st.sampled_from([DecayedRate("small"), DecayedRate("small", half_life="57s")]))
+    case = Case(declared, near_at=near_rate(declared.half_life_s))
+    algebra, placed = algebra_of(case), data.draw(values_of(case))
+    got = algebra.present(fold(algebra, placed))
+    assert_right(case, placed, got, got)
+
+
+def test_a_decayed_rate_leaves_out_the_same_events_whichever_are_merged_first() -> None:
+    """Events in neighbouring blocks of 32 half-lives, and one long after them."""
+    algebra = algebra_of(Case(DecayedRate(half_life="1m")))
+    placed = [(True, Position(block * 32 * 60_000_000 + block, 0, block)) for block in (0, 1, 2, 7, 8)]
+    pieces = [fold(algebra, [each]) for each in placed]
+    merged = {algebra.to_parts(reduce(algebra.merge, order)) for order in permutations(pieces)}
+    assert merged == {algebra.to_parts(fold(algebra, placed[-2:]))}
+
+
+def test_a_steady_stream_has_its_rate() -> None:
+    """After many half-lives: an event each second, and one each second a thousand half-lives before."""
+    algebra = algebra_of(Case(DecayedRate(half_life="5m")))
+    begins = (0, 1_800_000_000)
+    placed = [(True, Position((begin + second) * 1_000_000, 0, second)) for begin in begins for second in range(6_000)]
+    assert algebra.present(fold(algebra, placed)) == pytest.approx(1.0, rel=2e-3)
 
 
 def test_a_state_of_another_answer_is_refused() -> None:

@@ -17,16 +17,26 @@ from views import in_memory, short_texts
 from views.aggregates import (
     Average,
     Count,
+    DecayedRate,
     Distinct,
     First,
+    FirstK,
     Histogram,
+    Kurtosis,
+    Largest,
     Last,
+    LastK,
     Max,
     Min,
     Quantiles,
+    Skewness,
+    Smallest,
     StdDev,
     Sum,
     TopK,
+    Trend,
+    UniqueValues,
+    ValueCounts,
     Variance,
 )
 from views.derived import Derived, Ratio
@@ -70,6 +80,23 @@ EXACT = {
     "h_big": Histogram("big", bounds=(-1, 0, 2**53)),
 }
 """Whose bytes are the same, whoever wrote them."""
+EXACT_TOO = {
+    "skew_n": Skewness("n"),
+    "kurt_n": Kurtosis("n"),
+    "kurt_tiny": Kurtosis("tiny", where="flag"),
+    **{f"firsts_{name}": FirstK(name, k=2) for name in OF_EVERY_TYPE if name != "x"},
+    **{f"lasts_{name}": LastK(name, k=3, where="n >= 0") for name in ("user_id", "price")},
+    **{f"largest_{name}": Largest(name, k=3) for name in OF_EVERY_TYPE if name not in ("x", "flag")},
+    **{f"smallest_{name}": Smallest(name, where="flag", k=2) for name in ("user_id", "n")},
+    **{f"values_{name}": ValueCounts(name) for name in OF_EVERY_TYPE if name != "x"},
+    "values_few": ValueCounts("user_id", at_most=3, where="n > 0"),
+    **{f"unique_{name}": UniqueValues(name, at_most=7) for name in ("user_id", "day", "at")},
+    "trend_n": Trend("n"),
+    "trend_big": Trend("big", where="flag"),
+    "rate": DecayedRate(half_life="1m"),
+    "rate_n": DecayedRate("n", half_life="57s", where="flag or n > 0"),
+}
+"""The same."""
 OTHERS = {
     "c": Count(),
     "c_where": Count(where="p.status >= 500"),
@@ -82,10 +109,21 @@ OTHERS = {
     "v_ms": Variance("p.ms"),
     "v_big": Variance("big"),
     "sd_x": StdDev("x", population=True),
+    "skew_x": Skewness("x"),
+    "skew_big": Skewness("big", where="flag"),
+    "kurt_x": Kurtosis("x"),
+    "kurt_ms": Kurtosis("p.ms", where="n > 0"),
     "min_x": Min("x"),
     "max_x": Max("-x"),
     "first_x": First("x"),
     "last_x": Last("x / n"),
+    "trend_x": Trend("x"),
+    "trend_ms": Trend("p.ms", where="n > 0"),
+    "rate_x": DecayedRate("x", half_life="15s"),
+    "rate_big": DecayedRate("big"),
+    "largest_x": Largest("x", k=3),
+    "smallest_x": Smallest("-x", k=4, where="n > 0"),
+    "firsts_x": FirstK("x", k=3),
     **{f"d_{name}": Distinct(name) for name in ("user_id", "big", "at", "flag")},
     "d_small": Distinct("user_id", precision=4, where="n > 0"),
     "d_exact": Distinct("user_id", exact=True, where="flag"),
@@ -111,6 +149,7 @@ WHERE = "p.status is not null or flag"
 KEYS = {"url": "p.url", "s": "p.status", "fl": "flag", "on": "day"}
 VIEWS = {
     "exact": View("exact", SOURCE, EXACT, keys={"url": "p.url", "s": "p.status % 3"}, where=WHERE, grain="1h"),
+    "exact_too": View("exact_too", SOURCE, EXACT_TOO, keys={"s": "p.status % 3"}, where=WHERE, grain="1h"),
     "others": View("others", SOURCE, OTHERS, keys={"s": "p.status % 2"}, where=WHERE, grain="15m"),
     "keys": View("keys", SOURCE, {"c": Count(), "total": Sum("x")}, keys=KEYS, grain="1d"),
     "no_keys": View("no_keys", SOURCE, {"c": Count(), "d": Distinct("user_id"), "r": Ratio("d", "c")}, grain="1d"),
@@ -211,10 +250,11 @@ def test_rows_say_how_many_events_went_into_them(computed: dict[str, Rows]) -> N
     assert any(None in key for _, key in computed["keys"])
 
 
-def test_exact_states_have_the_same_bytes_whoever_wrote_them(computed: dict[str, Rows], seed: int) -> None:
-    view = VIEWS["exact"]
+@pytest.mark.parametrize("name", ["exact", "exact_too"])
+def test_exact_states_have_the_same_bytes_whoever_wrote_them(computed: dict[str, Rows], seed: int, name: str) -> None:
+    view = VIEWS[name]
     folded = in_memory.fold(view, events_of(seed))
-    assert {group: row["state"] for group, row in computed["exact"].items()} == {
+    assert {group: row["state"] for group, row in computed[name].items()} == {
         group: pack(view.algebras, state) for group, state in folded.items()
     }
 

@@ -19,16 +19,26 @@ from views import aggregates, in_memory
 from views.aggregates import (
     Average,
     Count,
+    DecayedRate,
     Distinct,
     First,
+    FirstK,
     Histogram,
+    Kurtosis,
+    Largest,
     Last,
+    LastK,
     Max,
     Min,
     Quantiles,
+    Skewness,
+    Smallest,
     StdDev,
     Sum,
     TopK,
+    Trend,
+    UniqueValues,
+    ValueCounts,
     Variance,
 )
 from views.errors import StateError
@@ -50,11 +60,19 @@ VIEW = View(
         "events": Count(), "some": Count("x", where="small > 0"), "whole": Sum("small"), "wide": Sum("big"),
         "money": Sum("price"), "double": Sum("x"), "mean": Average("x"), "mean_money": Average("price"),
         "mean_whole": Average("small"), "mean_wide": Average("big"), "spread": Variance("small"),
-        "deviation": StdDev("x"), "users": Distinct("text"), "precise": Distinct("big", precision=14),
+        "deviation": StdDev("x"),
+        "skew": Skewness("small", where="abs(small) < 1000"), "skew_x": Skewness("x"),
+        "tails": Kurtosis("small"), "tails_x": Kurtosis("x"),
+        "users": Distinct("text"), "precise": Distinct("big", precision=14),
         "few": Distinct("text", exact=True, at_most=3), "latency": Quantiles("x"), "median": Quantiles("small", at=0.5),
         "never": Quantiles("x", where="small > 2147483646"), "top": TopK("text", k=2), "least": Min("price"),
         "most": Max("text"), "first": First("x"), "last": Last("big"),
         "lowest": Min("x"), "highest": Max("big"), "latest": Max("event_time"),
+        "firsts": FirstK("text", k=2), "lasts": LastK("x", k=3), "largest": Largest("price", k=2),
+        "smallest": Smallest("text", k=2),
+        "slope": Trend("big"), "slope_x": Trend("x"),
+        "rate": DecayedRate(), "rate_x": DecayedRate("x"), "values": ValueCounts("text"),
+        "some_values": ValueCounts("big", at_most=9), "unique": UniqueValues("small"),
         "last_text": Last("text", where="small > 0"), "sizes": Histogram("x", bounds=(0, 10)),
     },
 )  # fmt: skip
@@ -111,7 +129,7 @@ def test_segments_of_one_state_stay_as_they_are() -> None:
     assert merged.take(singles).to_pylist() == states.take([int(starts[place]) for place in singles]).to_pylist()
 
 
-SLOW = {"money", "mean_money", "wide", "mean_wide", "spread", "never", "least", "most"}
+SLOW = {"money", "mean_money", "wide", "mean_wide", "spread", "tails", "never", "least", "most"}
 """Sums that are beyond 64 bits, decimals, texts, and an answer without a value."""
 
 

@@ -34,7 +34,7 @@ from infra.settings import load_settings
 from master_dataset.cut import Cut
 from master_dataset.reading.read import RecordFilter
 from views import in_memory, states
-from views.aggregates import Average, Count, Distinct, Histogram, Last, Min, Sum, Variance
+from views.aggregates import Average, Count, DecayedRate, Distinct, Histogram, Kurtosis, Last, Min, Sum, Trend, Variance
 from views.in_memory import Event
 from views.keys import pack_key
 from views.source import Source
@@ -47,7 +47,9 @@ SOURCE = Source("taps", fields="event_id string, event_time timestamp, card stri
 TRIES = View("tries", source=SOURCE, grain="1h", keys={"card": "card"}, answers={"attempts": Count()})
 ANSWERS = {
     "attempts": Count(), "dear": Count(where="cents > 1"), "spent": Sum("cents"), "waited": Sum("ms"),
-    "mean": Average("cents"), "spread": Variance("cents"), "spread_ms": Variance("ms"), "last": Last("cents"),
+    "mean": Average("cents"), "spread": Variance("cents"), "spread_ms": Variance("ms"),
+    "tails": Kurtosis("cents"), "tails_ms": Kurtosis("ms"),
+    "slope": Trend("cents"), "slope_ms": Trend("ms"), "rate": DecayedRate(), "last": Last("cents"),
     "bars": Histogram("cents", bounds=(0, 2)), "least": Min("cents"), "kinds": Distinct("cents", exact=True),
 }  # fmt: skip
 SPENT = View("spent", source=SOURCE, grain="1h", keys={"card": "card"}, where="cents != 3", answers=ANSWERS)

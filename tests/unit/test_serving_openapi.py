@@ -18,7 +18,7 @@ from serving_layer.query.parse import PARAMETERS, parse_query
 from serving_layer.query.parse_filters import names_of
 from serving_layer.rest.openapi.document import describe
 from tests.process.serving_server import serving
-from views.aggregates import Count, Max, Quantiles, Sum
+from views.aggregates import Count, Largest, LastK, Max, Quantiles, Sum, UniqueValues, ValueCounts
 from views.declarations import load_declarations
 from views.source import Source
 from views.view import View
@@ -31,7 +31,8 @@ ODD = View(
     "odd", source=SHOP, keys={"limit": "limit", "paid": "paid", "day_of": "day"},
     answers={
         "previous": Count(), "amount": Sum("amount"), "last_at": Max("event_time"),
-        "p": Quantiles("amount * 1D", at=0.5),
+        "p": Quantiles("amount * 1D", at=0.5), "lasts": LastK("limit", k=3), "largest": Largest("day", k=2),
+        "days": ValueCounts("day", at_most=31), "limits": UniqueValues("limit"),
     },
 )  # fmt: skip
 """Keys that are called like parameters, an answer like a member of a row, and values of every type."""

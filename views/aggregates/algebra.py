@@ -52,6 +52,9 @@ class Aggregate(ABC):
         """The parameters that decide the answer, beside the expressions; part of the definition hash."""
         return {}
 
+    def check_grain(self, seconds: int) -> None:  # noqa: B027  # most can be in any view
+        """ExpressionError if a view of that grain cannot have it."""
+
 
 class Algebra(ABC):
     """The algebra of one aggregate over one type. States are plain Python values."""
@@ -61,7 +64,9 @@ class Algebra(ABC):
     error: str | None = None
     """How far the answer may be off, in words; None: it is exact."""
     by_position = False
-    """Whether the position of an event matters."""
+    """Whether the position of an event matters, be it the time alone."""
+    by_location = False
+    """Whether partition and offset matter too."""
     type: FieldType | None = None
     """The type of the answer, where it is one value; None: a list or an object. Decimals and times become texts."""
 

@@ -105,7 +105,7 @@ class Placed(NamedTuple):
 class EarliestAlgebra(Algebra):
     """The earliest (`min`) or latest (`max`) value."""
 
-    by_position = True
+    by_position = by_location = True
     type: FieldType
 
     def __init__(self, kind: FieldType, function: str) -> None:

@@ -2,16 +2,26 @@
 
 import { number } from "./format.js";
 
-const LISTS = new Set(["topk", "histogram"]);
+const COUNTED = new Set(["topk", "histogram", "valuecounts"]);
+const VALUES = new Set(["firstk", "lastk", "largest", "smallest", "uniquevalues"]);
 const ADDED = new Set(["count", "sum"]);
 
 /** Names of the answers that are one number, the best headline first. */
 export function numbersOf(view) {
-  return Object.keys(view.answers).filter((name) => !LISTS.has(view.answers[name].kind) && !["first", "last"].includes(view.answers[name].kind));
+  return Object.keys(view.answers).filter((name) => !isList(view, name) && !["first", "last"].includes(view.answers[name].kind));
 }
 
 export function listsOf(view) {
-  return Object.keys(view.answers).filter((name) => LISTS.has(view.answers[name].kind));
+  return Object.keys(view.answers).filter((name) => isList(view, name));
+}
+
+function isList(view, name) {
+  return COUNTED.has(view.answers[name].kind) || VALUES.has(view.answers[name].kind);
+}
+
+/** Whether each entry of a list has a count; else the list is of values. */
+export function hasCounts(view, name) {
+  return COUNTED.has(view.answers[name].kind);
 }
 
 /** Whether the parts of batch and speed view add up to the whole. */
@@ -32,7 +42,7 @@ export function shown(value) {
   if (value === null || value === undefined) return number(null);
   if (Array.isArray(value)) {
     if (!value.length) return number(null);
-    return value.map((each) => ("value" in each ? `${each.value} ${number(each.count)}` : `${span(each)} ${number(each.count)}`)).join(" · ");
+    return value.map((each) => (typeof each !== "object" ? shown(each) : "value" in each ? `${each.value} ${number(each.count)}` : `${span(each)} ${number(each.count)}`)).join(" · ");
   }
   if (typeof value === "object") return Object.entries(value).map(([name, each]) => `${name} ${number(each)}`).join(" · ");
   return numeric(value) === null ? String(value) : number(value);
@@ -61,7 +71,7 @@ export function errorOf(answer) {
 /** Whether there is nothing in an answer: no event was in it. */
 export function isNothing(value) {
   if (value === null || value === undefined || value === 0) return true;
-  if (Array.isArray(value)) return value.every((each) => isNothing(each.count));
+  if (Array.isArray(value)) return value.every((each) => typeof each === "object" && isNothing(each.count));
   if (typeof value === "object") return Object.values(value).every(isNothing);
   return Number(value) === 0;
 }

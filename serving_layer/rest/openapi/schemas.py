@@ -10,6 +10,8 @@ from serving_layer.query.parse import PARAMETERS
 from serving_layer.query.provenance import exactness
 from serving_layer.rest.views import SHOWN_HASH
 from views.aggregates import Histogram, Quantiles, TopK
+from views.aggregates.first_k import BoundedList
+from views.aggregates.value_counts import BoundedCounts
 from views.short_texts import MAX_BYTES
 from views.view import View
 
@@ -353,6 +355,15 @@ def _of_answer(view: View, name: str) -> Json:
     if isinstance(declared, Histogram):
         item = {"from": {"type": "number"}, "below": {"type": "number"}, "count": count}
         return {**description, "type": "array", "items": {"type": "object", "properties": item}}
+    algebra = view.algebras.get(name)
+    if isinstance(algebra, BoundedList):
+        return {**description, "type": "array", "maxItems": algebra.k, "items": SCALARS[algebra.element.kind]}
+    if isinstance(algebra, BoundedCounts):
+        value = SCALARS[algebra.element.kind]
+        entry = {"type": "object", "properties": {"value": value, "count": count}}
+        items = entry if algebra.is_counted else value
+        null = f"{description['description']} Null: more than {algebra.at_most} values."
+        return {"description": null, "type": ["array", "null"], "maxItems": algebra.at_most, "items": items}
     return {**description, **(_nullable(SCALARS[kind.kind]) if kind is not None else {})}
 
 
@@ -412,4 +423,10 @@ def _example_of(view: View, name: str) -> Any:
         return [{"value": "/docs", "count": 42}]
     if isinstance(declared, Histogram):
         return [{"below": declared.bounds[0], "count": 3}, {"from": declared.bounds[0], "count": 1}]
+    algebra = view.algebras.get(name)
+    if isinstance(algebra, BoundedList):
+        return [EXAMPLES[algebra.element.kind]]
+    if isinstance(algebra, BoundedCounts):
+        value = EXAMPLES[algebra.element.kind]
+        return [{"value": value, "count": 42} if algebra.is_counted else value]
     return EXAMPLES[kind.kind] if kind is not None else None

@@ -5,7 +5,7 @@ import { address, get, pathOf } from "../api.js";
 import { change as changed, cut, day, duration, number, period } from "../format.js";
 import { ALL, curl, isOutside, newestRange, queryOf, rangeSeconds, seconds, shared, stateOf, usualGrain } from "../query.js";
 import { choice, copyButton, failure, keyValue, legend, table } from "../tables.js";
-import { errorOf, explained, headline, isAdded, isProvisional, listsOf, numbersOf, numeric, shown, span } from "../values.js";
+import { errorOf, explained, hasCounts, headline, isAdded, isProvisional, listsOf, numbersOf, numeric, shown, span } from "../values.js";
 import { chart } from "../chart.js";
 import { follow } from "../live.js";
 import { controls, filterChips } from "./controls.js";
@@ -130,12 +130,15 @@ function total(view, name, change) {
 
 function drawLists(page, view, row) {
   refill(page.lists, listsOf(view).map((name) => {
-    const rows = row?.[name] ?? [], most = Math.max(1, ...rows.map((each) => each.count));
+    const isCounted = hasCounts(view, name), entries = row?.[name] ?? [];
+    const rows = isCounted ? entries : entries.map((value) => ({ value })), most = Math.max(1, ...rows.map((each) => each.count ?? 0));
     return h("section", { class: "panel", "aria-label": name }, h("h2", {}, name), table(`${name} of ${view.name}`, [
-      { head: view.answers[name].kind === "topk" ? "value" : "range", className: "wide", cell: (each) => ("value" in each ? keyValue(each.value) : span(each)) },
-      { head: "", className: "share", cell: (each) => bar(each.count / most) },
-      { head: "count", isNumber: true, cell: (each) => number(each.count) + (each.off_by_at_most ? ` (at most ${number(each.off_by_at_most)} less)` : "") },
-    ], rows, { empty: "Nothing in this range." }));
+      { head: view.answers[name].kind === "histogram" ? "range" : "value", className: "wide", cell: (each) => ("value" in each ? keyValue(each.value) : span(each)) },
+      ...(isCounted ? [
+        { head: "", className: "share", cell: (each) => bar(each.count / most) },
+        { head: "count", isNumber: true, cell: (each) => number(each.count) + (each.off_by_at_most ? ` (at most ${number(each.off_by_at_most)} less)` : "") },
+      ] : []),
+    ], rows, { empty: row?.[name] === null ? "More values than this answer lists." : "Nothing in this range." }));
   }));
 }
 
