@@ -69,7 +69,7 @@ def add_rows(view: View, columns: Columns, table: Table, states: dict[str, Any],
             where = table[columns.of(measure.where)]
             wanted = [row for row in wanted if where[row]]
         if measure.of is None:
-            values: Sequence[Any] = wanted  # each event is one
+            values: Sequence[Any] = [True] * len(wanted)  # as the reference interpreter adds events
         else:
             column = table[columns.of(measure.of)]
             values = list(map(column.__getitem__, wanted))

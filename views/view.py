@@ -291,7 +291,8 @@ class View:
             algebra = answer.algebra(of)
             answer.check_grain(self._grain.seconds)
         except ExpressionError as error:
-            raise ViewError(f"View {self.name!r}, {place}: {text!r}: {error}") from None
+            shown = "" if text is None else f"{text!r}: "
+            raise ViewError(f"View {self.name!r}, {place}: {shown}{error}") from None
         stored = algebra.stored(of) if of is not None else None
         return Measure(stored, self._condition(f"{place}, where", answer.where), algebra, declared=of)
 

@@ -17,7 +17,9 @@ from serving_layer.readers.selection import Period
 from views import in_memory, states
 from views.equality import is_near
 from views.in_memory import Event, Group, Key
+from views.laws import is_rounded
 from views.source import Source
+from views.view import View
 
 OFF = "off_by_at_most"
 Recomputed = dict[tuple[Period, Key], dict[str, Any]]
@@ -48,15 +50,33 @@ def cells(query: Query, groups: Groups, found: Cells) -> Cells:
     return found
 
 
-def is_same(left: Any, right: Any) -> bool:
+def are_same(view: View, ours: dict[str, Any], true: dict[str, Any]) -> bool:
+    """Whether the answers of a group are equal. Those that no sum of doubles is in must be identical."""
+    return ours.keys() == true.keys() and all(
+        is_same(ours[name], true[name])
+        if any(is_rounded(view.algebras[each]) for each in view.derived_from.get(name, (name,)))
+        else is_same(ours[name], true[name], identical=True)
+        for name in true
+    )
+
+
+def is_same(left: Any, right: Any, *, identical: bool = False) -> bool:
     """Whether two answers are equal: floats up to their last digits, rankings up to their stated error."""
     if isinstance(right, dict):
-        return isinstance(left, dict) and left.keys() == right.keys() and all(is_same(left[k], right[k]) for k in right)
+        return (
+            isinstance(left, dict)
+            and left.keys() == right.keys()
+            and all(is_same(left[each], right[each], identical=identical) for each in right)
+        )
     if isinstance(right, list | tuple):
         if any(isinstance(each, dict) and OFF in each for each in (*right, *(left if isinstance(left, list) else ()))):
             return isinstance(left, list) and _is_ranking(left, right) and _is_ranking(right, left)
-        return isinstance(left, list | tuple) and len(left) == len(right) and all(map(is_same, left, right))
-    if isinstance(right, float) and isinstance(left, int | float):
+        return (
+            isinstance(left, list | tuple)
+            and len(left) == len(right)
+            and all(is_same(each, other, identical=identical) for each, other in zip(left, right, strict=True))
+        )
+    if isinstance(right, float) and isinstance(left, int | float) and not identical:
         return is_near(left, right)
     return bool(left == right)
 

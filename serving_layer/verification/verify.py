@@ -37,7 +37,7 @@ from serving_layer.query.limits import QueryLimits
 from serving_layer.query.model import Query
 from serving_layer.query.parse import parse_query
 from serving_layer.query.result import Result, ResultRow
-from serving_layer.verification.from_scratch import Cells, cells, events_below, is_same
+from serving_layer.verification.from_scratch import Cells, are_same, cells, events_below
 from views import in_memory
 from views.in_memory import Event
 from views.keys import pack_key
@@ -248,7 +248,7 @@ def _compared(view: View, executed: Sequence[tuple[Query, Result]], found: Seque
         for place in ours.keys() | states.keys():
             compared += 1
             true = view.present(states[place], query.answers) if place in states else None
-            if place not in ours or true is None or not is_same(ours[place], true):
+            if place not in ours or true is None or not are_same(view, ours[place], true):
                 examples.append(f"{place[1] or 'the total'} in {place[0]}: {ours.get(place)} instead of {true}"[:300])
     return Compared(
         view.name, view.hash, 0, 0, compared, compared, len(examples), examples=tuple(examples[:MAX_EXAMPLES]),

@@ -9,7 +9,31 @@ import pytest
 
 from views import columns as evaluated
 from views import in_memory
-from views.aggregates import Count, First, Last, Sum
+from views.aggregates import (
+    Average,
+    Count,
+    DecayedRate,
+    Distinct,
+    First,
+    FirstK,
+    Histogram,
+    Kurtosis,
+    Largest,
+    Last,
+    LastK,
+    Max,
+    Min,
+    Quantiles,
+    Skewness,
+    Smallest,
+    StdDev,
+    Sum,
+    TopK,
+    Trend,
+    UniqueValues,
+    ValueCounts,
+    Variance,
+)
 from views.columns import AT, OFFSET, PARTITION, Columns
 from views.declarations import ALL_EXAMPLES, load_declarations
 from views.in_memory import Event
@@ -66,6 +90,31 @@ def test_columns_are_folded_as_the_reference_does(name: str, seed: int) -> None:
     assert presented(view, folded) == in_memory.present(view, expected)
     in_bytes = sorted(pack(view.algebras, states) for states in folded.values())
     assert in_bytes == sorted(pack(view.algebras, states) for states in expected.values())
+
+
+ONE_OF_EACH = View(
+    "one_of_each",
+    VISITS,
+    {
+        "events": Count(), "pages": Count("page"), "total": Sum("n"), "mean": Average("n"), "spread": Variance("n"),
+        "deviation": StdDev("n"), "skew": Skewness("n"), "kurt": Kurtosis("n"), "low": Min("n"), "high": Max("n"),
+        "first": First("page"), "last": Last("page"), "firsts": FirstK("page"), "lasts": LastK("page"),
+        "large": Largest("n"), "small": Smallest("n"), "bars": Histogram("n", bounds=(1, 10)),
+        "different": Distinct("page"), "all_pages": UniqueValues("page"), "by_page": ValueCounts("page"),
+        "top": TopK("page", k=3), "shares": Quantiles("ms"), "slope": Trend("n"), "rate": DecayedRate(half_life="5m"),
+        "flow": DecayedRate("n", half_life="5m"),
+    },
+    grain="1h",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_each_aggregate_is_folded_as_the_reference_does(seed: int) -> None:
+    """Also those of events alone: what they add for an event is not the number of its row."""
+    events = made(ONE_OF_EACH, seed=seed)
+    columns = Columns((ONE_OF_EACH,))
+    folded = evaluated.fold(ONE_OF_EACH, columns, table_of(columns, events), range(len(events)))
+    assert presented(ONE_OF_EACH, folded) == in_memory.present(ONE_OF_EACH, in_memory.fold(ONE_OF_EACH, events))
 
 
 @pytest.mark.parametrize("source", sorted({view.source.name for view in CATALOG.values()}))

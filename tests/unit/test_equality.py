@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from serving_layer.verification.from_scratch import is_same
-from views.aggregates import Average, Count, Sum
+from serving_layer.verification.from_scratch import are_same, is_same
+from views.aggregates import Average, Count, DecayedRate, Sum
 from views.equality import differing
 from views.source import Source
 from views.view import View
@@ -69,3 +69,13 @@ def ranks(*found: tuple[str, int], off: int) -> list[dict[str, Any]]:
 )
 def test_ranks_are_the_same_within_what_they_say_they_are_off(ours: Any, true: Any, is_equal: bool) -> None:
     assert is_same(ours, true) == is_equal
+
+
+def test_only_sums_of_doubles_may_differ_in_their_last_digits() -> None:
+    """One event more is little of a rate over a long half-life, and still wrong."""
+    view = View("pace", SOURCE, {"rate": DecayedRate(half_life="365d"), "gain": Sum("gain")}, grain="1h")
+    true = {"rate": 2.2e-8, "gain": 0.3}
+    assert are_same(view, {"rate": 2.2e-8, "gain": 0.1 + 0.2}, true)
+    assert not are_same(view, {"rate": 4.4e-8, "gain": 0.3}, true)
+    assert not are_same(view, {"rate": 2.2e-8, "gain": 0.4}, true)
+    assert not are_same(view, {"rate": 2.2e-8}, true)

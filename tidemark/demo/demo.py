@@ -41,7 +41,7 @@ from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
 from serving_layer.query.limits import QueryLimits
 from serving_layer.query.parse import parse_query
-from serving_layer.verification.from_scratch import events_below, is_same, recompute
+from serving_layer.verification.from_scratch import are_same, events_below, recompute
 from tidemark.demo import traffic
 from tidemark.demo.board import Board
 from views.catalog.card_attempts import cards
@@ -316,7 +316,7 @@ def _compared(view: View, answer: Any, expected: dict[Any, dict[str, Any]]) -> d
     for row in answer["rows"]:
         group = (int(datetime.fromisoformat(row["bucket"]).timestamp()), tuple(row[name] for name in keys))
         ours = {name: row[name] for name in expected.get(group, ())}
-        if group not in expected or not is_same(ours, expected[group]):
+        if group not in expected or not are_same(view, ours, expected[group]):
             raise DemoFailed(
                 f"View {view.name!r} answers {ours} for {group}; recomputed at the cut {answer['meta']['cut']} it is "
                 f"{expected.get(group)}. This is a defect: please report it."

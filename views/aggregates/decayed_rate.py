@@ -17,7 +17,10 @@ from views.typed_expression import TypedExpression
 from views.types import BIGINT, DOUBLE
 
 POWER_OF_2 = (1073741715, 744268966, 257850314, 59979580, 9609550, 2033403)
-"""2 ** f as a polynomial of f, times 2^30; off by 2^-23 of it. In whole numbers Python and Spark cannot differ."""
+"""2 ** f as a polynomial of f, times 2^30; off by at most 1.5 * 10^-7 of it.
+
+In whole numbers Python and Spark cannot differ.
+"""
 FRACTION_BITS = 24
 BLOCK = 32
 """Half-lives, over which whole numbers of 64 bits hold the weights."""
@@ -27,7 +30,7 @@ MAX_GRAIN = KEPT_BLOCKS * BLOCK
 MAX_HALF_LIFE_S = 365 * 86_400
 MILLIS = 1_000
 WEIGHTS = "within 0.00003%"
-"""Of two weights, each of which is off by 2^-23."""
+"""Of two weights, each of which is off by 1.5 * 10^-7 at most."""
 State = tuple[int | None, Any, Any]
 """The last event's time in milliseconds, the weighted sum of its block, and that of the block before."""
 

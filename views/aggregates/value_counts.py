@@ -92,6 +92,15 @@ class BoundedCounts(Algebra):
             merged[value] = merged.get(value, 0) + count if self.is_counted else 1
         return self._bounded(merged)
 
+    def merge_all(self, states: Sequence[Counts]) -> Counts:
+        merged: dict[Any, int] = {}
+        for state in states:
+            if state is None or len(merged) > self.at_most:
+                return None
+            for value, count in state.items():
+                merged[value] = merged.get(value, 0) + count if self.is_counted else 1
+        return self._bounded(merged)
+
     def present(self, state: Counts) -> list[Any] | None:
         if state is None:
             return None

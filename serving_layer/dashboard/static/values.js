@@ -42,7 +42,7 @@ export function shown(value) {
   if (value === null || value === undefined) return number(null);
   if (Array.isArray(value)) {
     if (!value.length) return number(null);
-    return value.map((each) => (typeof each !== "object" ? shown(each) : "value" in each ? `${each.value} ${number(each.count)}` : `${span(each)} ${number(each.count)}`)).join(" · ");
+    return value.map((each) => (typeof each === "string" ? each : typeof each !== "object" ? shown(each) : "value" in each ? `${each.value} ${number(each.count)}` : `${span(each)} ${number(each.count)}`)).join(" · ");
   }
   if (typeof value === "object") return Object.entries(value).map(([name, each]) => `${name} ${number(each)}`).join(" · ");
   return numeric(value) === null ? String(value) : number(value);
