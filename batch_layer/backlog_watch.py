@@ -38,6 +38,8 @@ class NewestRun(NamedTuple):
     run: int
     seconds: float | None
     age_s: float | None
+    is_pinned: bool = False
+    """Whether readers were rolled back to a run: its speed views are kept, and no run frees anything."""
 
 
 @dataclass
@@ -98,8 +100,10 @@ class BacklogWatch:
                 views, watched = SpeedViews(self._redis(), source), self._of(source)
                 meta = views.reader.snapshot().meta
                 watched.running_since_run, watched.has_announced = None if meta is None else meta.published, False
-                views.runs.withdraw()  # what an earlier run declined
-                self._forecast(views, watched)
+                if watched.is_wasted or not self.settings.overtake_pause_s:
+                    views.runs.withdraw()  # what an earlier run declined
+                else:  # in one step: the writer, which waits, sees no moment without an announcement
+                    views.runs.forecast_anew(VALID_S)
 
     def end(self, source: str, code: int, newest_run: int) -> None:
         """It ended with this exit code; `newest_run` is the last one of the publish log now."""
@@ -147,6 +151,8 @@ class BacklogWatch:
         to_come, states = views.reader.events_to_come(), self._states(views, watched, size)
         watched.backlog.add(Sample(self.clock(), applied, applied + behind, share, to_come, states))
         verdict = watched.backlog.judge(newest.seconds, newest.age_s)
+        if verdict.action == Action.RUN and newest.is_pinned:
+            return verdict._replace(action=Action.NONE)
         is_on_its_way = watched.running_since_run == meta.published  # and not yet handed off
         is_wanted = watched.running_since_run is None and verdict.action in (Action.WAIT, Action.OVERTAKE)
         is_about_to = is_wanted and not is_busy
@@ -162,7 +168,9 @@ class BacklogWatch:
         if not limit or size // STATE_BYTES <= limit:
             return 0
         if self.clock() - watched.counted_at >= COUNT_S:
-            watched.states, watched.counted_at = views.reader.size()[0], self.clock()
+            watched.counted_at = self.clock()
+            with suppress(RedisError, OSError):  # what is overfull may answer late; its backlog is watched all the same
+                watched.states = views.reader.size()[0]
         return watched.states
 
     def _forecast(self, views: SpeedViews, watched: _Watched) -> None:

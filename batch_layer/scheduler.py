@@ -157,7 +157,8 @@ class Scheduler:
         except BatchError:
             newest = Newest()
         age_s = None if newest.published is None else max(self._clock() - newest.published, 0.0)
-        return NewestRun(newest.run, newest.seconds, age_s)
+        is_pinned = publish_log.read_pin(BatchFolder.of(self.settings, source)).run is not None
+        return NewestRun(newest.run, newest.seconds, age_s, is_pinned)
 
     def next_try(self) -> float | None:
         """When the runs that failed are tried again; None where none has, or somebody made them since."""

@@ -45,6 +45,7 @@ LONGEST = (
     "test_batch",
     "test_alerts",
     "test_archiver",
+    "test_evolution_under_load",
     "test_security",
     "test_serving",
 )

@@ -78,9 +78,14 @@ class RunHandle:
         if client.set(key, Announced.FORECAST, px=duration_ms, nx=True):
             return True
         is_forecast = client.get(key) == Announced.FORECAST
-        if is_forecast:
+        if is_forecast and client.pttl(key) < duration_ms:
             client.pexpire(key, duration_ms)
         return is_forecast
+
+    def forecast_anew(self, seconds: float) -> None:
+        """Announce a run that is about to begin, whatever an earlier run announced or declined."""
+        left_ms = self._scripts.client.pttl(self._scripts.layout.overtaking)
+        self._announce(Announced.FORECAST, max(seconds, left_ms / 1000))
 
     def decline(self, seconds: float) -> None:
         """The run that was to overtake the writer does not: nobody waits for it, whatever was forecast."""

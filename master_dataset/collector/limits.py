@@ -60,7 +60,10 @@ class Budget:
     """
 
     def __init__(
-        self, size: int, of_what: str = "that Kafka has not acknowledged yet", setting: str = "collector_buffer_mb"
+        self,
+        size: int,
+        of_what: str = "of bodies, parsed JSON and events that Kafka has not acknowledged yet",
+        setting: str = "collector_buffer_mb",
     ) -> None:
         self.size = size
         self.of_what = of_what

@@ -37,7 +37,8 @@ class CollectorMetrics:
         self._stored_of: dict[str, Counter] = {}
         self._responses_of: dict[int, Counter] = {}
         Gauge(
-            "tidemark_collector_unacknowledged_bytes", "Bytes that the collector holds and Kafka has not acknowledged.",
+            "tidemark_collector_unacknowledged_bytes",
+            "Bytes of bodies, parsed JSON and events that Kafka has not acknowledged.",
             registry=registry,
         ).set_function(lambda: budget.held)  # fmt: skip
         registry.register(_DiskMetrics(disk))

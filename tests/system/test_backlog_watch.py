@@ -85,11 +85,12 @@ class Source:
         batch = MicroBatch(applied, {**applied, 0: applied.get(0, 0) + 1}, gid, written, grown=grown)
         assert self.writer.apply(batch) == Outcome.OK
 
-    def seen(self, *, is_busy: bool = False) -> list[tuple[str, Action]]:
+    def seen(self, *, is_busy: bool = False, is_pinned: bool = False) -> list[tuple[str, Action]]:
         """What is to be done once Kafka's end has been calm for long enough."""
+        newest = NewestRun(0, None, None, is_pinned=is_pinned)
         found: list[tuple[str, Action]] = []
         for _ in range(int(SETTLING_S) + 2):
-            found = list(self.watch.look(["web"], lambda _source: NewestRun(0, None, None), is_busy=is_busy))
+            found = list(self.watch.look(["web"], lambda _source: newest, is_busy=is_busy))
             self.now += 1
         return found
 
@@ -196,6 +197,7 @@ def test_speed_views_of_many_states_are_freed_by_an_ordinary_run(source: Source)
     source.hold(21)
     assert source.seen() == [], "states are counted once a minute"
     source.now += COUNT_S
+    assert source.seen(is_pinned=True) == [], "a run frees nothing while readers are rolled back"
     assert source.seen() == [("web", Action.RUN)]
     assert source.watch.status("web")["reason"] == "21 states"
     assert not source.views.reader.is_overtaken(), "the writer goes on meanwhile"

@@ -383,7 +383,8 @@ def test_a_switch_under_load_whose_processes_are_killed_ends_with_the_right_answ
         site.declare(DEFAULTED, VISITS + CAMPAIGNS)
         for point in KILLED_AT:
             site.send(2, "/produce/web", ms=SLOW)
-            assert site.version() == 2, f"until a run of version 3 is published, before {point}"
+            version = wait_until("an answer", site.version)
+            assert version == 2, f"until a run of version 3 is published, before {point}"
             site.run_killed_at(point, KILLED_THEN if point == KILLED_AT[-2] else ())
         site.wait_served(3)  # the entry is in the log: whoever comes next completes it, without another run
         site.send_again([each for each in site.sent if each.since == 3])  # now they are valid, and counted

@@ -119,7 +119,7 @@ class Door:
         in_force = self.collector.validators.in_force(target.source.name)
         limits, fit = self.collector.limits, fit_of(in_force.source)
         prepared: Prepared = []
-        size = 0
+        size, held = 0, charge.held
         for event in read(in_force.source):
             if len(prepared) == limits.batch:
                 check_batch(limits.batch + 1, limits, charge)
@@ -129,6 +129,7 @@ class Door:
             size += len(one.value) if isinstance(one, PreparedEvent) else 0
             check_growth(size, limits)
         check_batch(len(prepared), limits, charge)
+        charge.give_back(charge.held - held)  # for what `read` has parsed, whose values are gone
         charge.add(size)
         return prepared
 

@@ -19,7 +19,9 @@ from master_dataset.collector.kafka_rest.fetch import REBALANCES, kafka_problem
 from master_dataset.collector.kafka_rest.records import as_json, size_of, take
 
 ASSIGNMENT_TIMEOUT_S = 15.0
-SEEK_TIMEOUT_S = 1.0
+SEEK_TIMEOUT_S = 10.0
+NO_RESET, NO_RESET_TIMEOUT_S = "error", 1.0
+"""Where an instance may not reset, a partition without an offset is never read: there is no reason to wait long."""
 KAFKA_TIMEOUT_S = 10.0
 DEFAULT_ISOLATION = "read_committed"
 
@@ -186,10 +188,14 @@ class Instance:
         One with no offset to begin at never is: nothing is committed, or Kafka has removed it, and the instance shall
         not reset. So what is not read in time is assigned again, with the offset.
         """
-        deadline = time.monotonic() + SEEK_TIMEOUT_S
+        may_not_reset = self.offset_reset == NO_RESET
+        deadline = time.monotonic() + (NO_RESET_TIMEOUT_S if may_not_reset else SEEK_TIMEOUT_S)
         for each in locations:
             while not self._is_sought(each):
                 if time.monotonic() > deadline:
+                    if not may_not_reset:
+                        self.consumer.seek(each)  # raises, unless it works by now
+                        break
                     self.sought |= {(each.topic, each.partition): each.offset for each in locations}
                     self._assign_again()
                     return

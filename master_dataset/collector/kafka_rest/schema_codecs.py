@@ -119,8 +119,8 @@ class JsonCodec(Codec):
         self._validator, self._steps = schema.validator, steps(schema.document)
         if self._steps >= MAX_STEPS:
             raise ValueError(
-                f"it evaluates {MAX_STEPS:,} schemas or more for one part of a value; definitions that use the next "
-                "one twice double it each time"
+                f"it evaluates {MAX_STEPS:,} schemas or more for one part of a value, or they are nested too "
+                "deeply; definitions that use the next one twice double it each time"
             )
 
     def encode(self, value: Any) -> bytes:
