@@ -103,7 +103,7 @@ class BacklogWatch:
                 if watched.is_wasted or not self.settings.overtake_pause_s:
                     views.runs.withdraw()  # what an earlier run declined
                 else:  # in one step: the writer, which waits, sees no moment without an announcement
-                    views.runs.forecast_anew(VALID_S)
+                    views.runs.renew_forecast(VALID_S)
 
     def end(self, source: str, code: int, newest_run: int) -> None:
         """It ended with this exit code; `newest_run` is the last one of the publish log now."""

@@ -82,7 +82,7 @@ class RunHandle:
             client.pexpire(key, duration_ms)
         return is_forecast
 
-    def forecast_anew(self, seconds: float) -> None:
+    def renew_forecast(self, seconds: float) -> None:
         """Announce a run that is about to begin, whatever an earlier run announced or declined."""
         left_ms = self._scripts.client.pttl(self._scripts.layout.overtaking)
         self._announce(Announced.FORECAST, max(seconds, left_ms / 1000))

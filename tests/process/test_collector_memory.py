@@ -53,7 +53,7 @@ def _is_up(settings: Settings) -> bool:
 
 
 def test_dense_bodies_from_many_sides_take_no_more_than_operations_says(tmp_path: Path) -> None:
-    """Whoever is not let in is told so (429). docs/operations.md has the bound ("Memory of each process")."""
+    """Whoever is not let in gets 429. docs/operations.md has the bound ("Memory of each process")."""
     settings = load_settings(
         home=tmp_path / "home", collector_port=free_port(), kafka_bootstrap=f"{LOOPBACK}:1", examples="segment"
     )

@@ -218,7 +218,7 @@ def test_every_number_of_a_layer_is_told_with_its_help_and_a_name_that_prometheu
         assert [sample.labels for sample in family.samples] == [{"source": "web"}]
 
 
-def test_groups_are_told_for_each_view() -> None:
+def test_metrics_have_the_groups_of_each_view() -> None:
     registry = CollectorRegistry()
     numbers = {
         **dict.fromkeys([*(f"{number.name}" for number in speed_metrics.PER_SOURCE), "behind_s"], 1),
