@@ -136,12 +136,12 @@ class Backlog:
             is_calm = self.is_calm() or now.at - self.waiting_since > MAX_WAIT_S
             action = Action.OVERTAKE if is_calm else Action.WAIT
             return Verdict(action, now.behind, catch_up_s, f"{now.behind:,} events behind")
-        reason = self._is_too_large(now)
+        reason = self._why_too_large(now)
         if reason and (since_run_s is None or since_run_s > REST_S):
             return Verdict(Action.RUN, now.behind, catch_up_s, reason)
         return Verdict(Action.NONE, now.behind, catch_up_s)
 
-    def _is_too_large(self, now: Sample) -> str:
+    def _why_too_large(self, now: Sample) -> str:
         """Why the speed views should be freed; empty: they need not."""
         if now.redis_share > self.limits.redis_share:
             return f"{now.redis_share:.0%} of Redis taken"

@@ -100,10 +100,10 @@ class BacklogWatch:
                 views, watched = SpeedViews(self._redis(), source), self._of(source)
                 meta = views.reader.snapshot().meta
                 watched.running_since_run, watched.has_announced = None if meta is None else meta.published, False
-                if watched.is_wasted or not self.settings.overtake_pause_s:
-                    views.runs.withdraw()  # what an earlier run declined
-                else:  # in one step: the writer, which waits, sees no moment without an announcement
+                if self._is_forecast(watched):  # in one step: the writer sees no moment without an announcement
                     views.runs.renew_forecast(VALID_S)
+                else:
+                    views.runs.withdraw()  # what an earlier run declined
 
     def end(self, source: str, code: int, newest_run: int) -> None:
         """It ended with this exit code; `newest_run` is the last one of the publish log now."""
@@ -173,8 +173,12 @@ class BacklogWatch:
                 watched.states = views.reader.size()[0]
         return watched.states
 
+    def _is_forecast(self, watched: _Watched) -> bool:
+        """Whether the scheduler announces the run that is to overtake, until that run does so by itself."""
+        return not (watched.has_announced or watched.is_wasted) and bool(self.settings.overtake_pause_s)
+
     def _forecast(self, views: SpeedViews, watched: _Watched) -> None:
-        if watched.has_announced or watched.is_wasted or not self.settings.overtake_pause_s:
+        if not self._is_forecast(watched):
             return
         is_ours = views.runs.forecast(VALID_S)
         watched.has_announced = watched.running_since_run is not None and not is_ours

@@ -135,7 +135,7 @@ def is_right(view: View, name: str, found: Any, expected: Any) -> bool:
     Sums of doubles, and rankings of more values than they have room for, depend on the order of their events: they may
     be off as far as `tidemark verify` lets them. All others are equal, and rankings too where the reference had room.
     """
-    algebras = [view.algebras[each] for each in view.derived_from.get(name, (name,))]
+    algebras = [view.algebras[each] for each in view.stored_for((name,))]
     is_ranking = any(isinstance(each, TopKAlgebra) for each in algebras)
     if any(map(is_rounded, algebras)) or (is_ranking and any(OFF in each for each in expected)):
         return is_same_for_verify(found, expected)

@@ -52,11 +52,9 @@ def cells(query: Query, groups: Groups, found: Cells) -> Cells:
 
 def are_same(view: View, ours: dict[str, Any], true: dict[str, Any]) -> bool:
     """Whether the answers of a group are equal. Those that no sum of doubles is in must be identical."""
+    rounded = {name for name in true if any(is_rounded(view.algebras[each]) for each in view.stored_for((name,)))}
     return ours.keys() == true.keys() and all(
-        is_same(ours[name], true[name])
-        if any(is_rounded(view.algebras[each]) for each in view.derived_from.get(name, (name,)))
-        else is_same(ours[name], true[name], identical=True)
-        for name in true
+        is_same(ours[name], true[name], identical=name not in rounded) for name in true
     )
 
 

@@ -155,3 +155,8 @@ def check_kind(name: str, measure: TypedExpression | None, *kinds: str) -> Typed
         hint = " Cast it, for example cast(… as decimal(18,2))." if measure.type.kind == "double" else ""
         raise ExpressionError(f"{name} takes {', '.join(kinds)}, not {measure.type.ddl()}.{hint}")
     return measure
+
+
+def not_null(measure: str, only: str) -> str:
+    """Spark: `only` and that the measure is not null, for functions that would take nulls for values."""
+    return f"{only[:-1]} AND {measure} IS NOT NULL)" if only else f" FILTER (WHERE {measure} IS NOT NULL)"

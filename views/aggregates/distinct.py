@@ -12,7 +12,7 @@ from typing import Any
 from datasketches import hll_sketch, hll_union, tgt_hll_type
 
 from views.aggregates import items
-from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_kind
+from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_kind, not_null
 from views.aggregates.items import Items, Room
 from views.errors import ExpressionError
 from views.field_types import FieldType
@@ -195,7 +195,7 @@ class ExactDistinct(Algebra):
 
 def accumulated(value: str, only: str, room: Room) -> str:
     """Spark: the table of the items that `value` takes; null is no item."""
-    also = f"{only[:-1]} AND {value} IS NOT NULL)" if only else f" FILTER (WHERE {value} IS NOT NULL)"
+    also = not_null(value, only)
     return f"approx_top_k_accumulate({value}, {room.items}){also}"
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from views.aggregates import numbers
-from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_kind
+from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_kind, not_null
 from views.field_types import FieldType
 from views.short_texts import beginning, cut_value, shorten_value, shortened
 from views.typed_expression import TypedExpression
@@ -147,7 +147,7 @@ class EarliestAlgebra(Algebra):
         return Placed(Position(micros, partition, offset), value)
 
     def aggregate(self, measure: str, only: str) -> list[str]:
-        also = f"{only[:-1]} AND {measure} IS NOT NULL)" if only else f" FILTER (WHERE {measure} IS NOT NULL)"
+        also = not_null(measure, only)
         return [
             f"{self.function}(struct(unix_micros(event_time) AS t, partition AS p, offset AS o, {measure} AS v)){also}"
         ]

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from views.aggregates import numbers, value_lists
-from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_kind
+from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_kind, not_null
 from views.aggregates.extremes import ORDERED, Placed
 from views.errors import ExpressionError
 from views.field_types import FieldType
@@ -120,7 +120,7 @@ class ExtremeValues(BoundedList):
         return value_lists.from_part(parts[0], self.element)
 
     def aggregate(self, measure: str, only: str) -> list[str]:
-        also = f"{only[:-1]} AND {measure} IS NOT NULL)" if only else f" FILTER (WHERE {measure} IS NOT NULL)"
+        also = not_null(measure, only)
         return [f"{self.function}_by({measure}, {measure}, {self.k}){also}"]
 
     def parts(self, columns: Sequence[str]) -> list[str]:
@@ -158,7 +158,7 @@ class EarliestValues(BoundedList):
         return [Placed(_position(text), value) for text, value in zip(texts, values, strict=True)]
 
     def aggregate(self, measure: str, only: str) -> list[str]:
-        also = f"{only[:-1]} AND {measure} IS NOT NULL)" if only else f" FILTER (WHERE {measure} IS NOT NULL)"
+        also = not_null(measure, only)
         position = "unix_micros(event_time) AS t, partition AS p, offset AS o"
         return [f"{self.function}_by(struct({position}, {measure} AS v), struct({position}), {self.k}){also}"]
 

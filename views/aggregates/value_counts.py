@@ -85,12 +85,7 @@ class BoundedCounts(Algebra):
         return self._bounded(state)
 
     def merge(self, left: Counts, right: Counts) -> Counts:
-        if left is None or right is None:
-            return None
-        merged = dict(left)
-        for value, count in right.items():
-            merged[value] = merged.get(value, 0) + count if self.is_counted else 1
-        return self._bounded(merged)
+        return self.merge_all((left, right))
 
     def merge_all(self, states: Sequence[Counts]) -> Counts:
         merged: dict[Any, int] = {}
